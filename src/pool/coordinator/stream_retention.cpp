@@ -169,6 +169,7 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
     co_await drop_at(*core_, placement->view().members[drop.owner], placement->view().number, std::move(drop.keys),
                      drop.tag, deadline);
   }
+  if (core_->placement() != placement) throw Error(Errc::stale_view, "stripes may have moved meanwhile");
 }
 
 void StreamHome::forget_steps() {

@@ -145,6 +145,11 @@ std::string full_servers(const std::optional<PoolStatus>& now) {
          "what is not needed any more (penstock stream drop, penstock object drop)";
 }
 
+std::string silent_servers(const std::optional<PoolStatus>& now) {
+  const auto answers = [](const ServerStatus& server) { return server.state != "lost"; };
+  return now && std::ranges::any_of(now->servers, answers) ? "" : ", none of whose servers answers";
+}
+
 // The pool's home is the only reader of this writer's memory.
 class PoolSink final : public stream::DirectSink {
  public:
@@ -231,14 +236,15 @@ void PoolSink::stop_attaching() {
 
 // A pool that says that it is full has readers that are behind, or keeps too much.
 stream::Awaited PoolSink::awaited() const {
-  if (!attachment_) return DirectSink::awaited();
+  using Whom = stream::Awaited::Whom;
+  const auto direct = DirectSink::awaited();
+  if (!attachment_) return direct;
   const auto pool = "pool " + attachment_->pool();
   const auto now = ask_servers();
-  if (const auto full = full_servers(now); !full.empty()) return {pool + full, stream::Awaited::Whom::readers};
-  const auto answers = [](const ServerStatus& server) { return server.state != "lost"; };
-  if (!now || std::ranges::none_of(now->servers, answers))
-    return {pool + ", none of whose servers answers", stream::Awaited::Whom::others};
-  return {pool + ", to take the steps that wait for it", stream::Awaited::Whom::others};
+  if (const auto full = full_servers(now); !full.empty()) return {pool + full, Whom::readers};
+  if (const auto silent = silent_servers(now); !silent.empty()) return {pool + silent, Whom::others};
+  if (direct.whom == Whom::others) return {pool + " (" + direct.who + ")", Whom::others};  // a rank of the writer
+  return {pool + ", to take the steps that wait for it", Whom::others};
 }
 
 // After a timeout; it takes a moment.
@@ -257,8 +263,10 @@ void PoolSink::close(base::Deadline deadline) {
   } catch (const Error& e) {
     if (attachment_) finish_lost("it was closed before every step was in the pool");
     if (!attachment_ || e.code() != Errc::timeout) throw;
+    const auto now = ask_servers();
+    const auto why = full_servers(now) + silent_servers(now);
     throw Error(Errc::timeout, "stream " + stream() + ": closed before every step was in pool " + attachment_->pool() +
-                                   full_servers(ask_servers()) + "; " + e.what());
+                                   (why.empty() ? std::string("; ") + e.what() : why));
   }
   if (!attachment_) return;
   stop_attaching();

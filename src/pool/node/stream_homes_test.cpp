@@ -202,7 +202,6 @@ TEST(StreamHomes, StripesThatComeAfterAViewHasChangedReachItsOwners) {
   for (auto& writer : writers) (*writer)->close(patience);
 }
 
-// Each server in turn stops while steps come and go; with two replicas nothing is lost and everything goes on.
 // After a server has joined, most stripes lie where they lay before: where each did, follows from its own tag.
 TEST(StreamHomes, StripesThatHaveNotMovedYetAreFound) {
   constexpr std::uint32_t stripes = 30;
@@ -226,6 +225,7 @@ TEST(StreamHomes, StripesThatHaveNotMovedYetAreFound) {
   EXPECT_TRUE(unsettled(0));
 }
 
+// Each server in turn stops while steps come and go; with two replicas nothing is lost and everything goes on.
 TEST(StreamHomes, GoesOnWithoutAServer) {
   for (std::size_t victim = 1; victim < 3; ++victim) {
     Servers servers(3, 2);

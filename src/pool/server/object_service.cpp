@@ -318,7 +318,8 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   const bool reached = co_await core->wait_count(ns, row, wanted, request.count, answer_in_time(call.deadline()));
   if (!reached) {
     std::size_t there = 0;
-    core->store().table().scan(ns, wanted, "", max_scan, [&](const ObjectTable::Entry&) { return ++there != 0; });
+    core->store().table().scan(ns, wanted, "", ~std::size_t{0},
+                               [&](const ObjectTable::Entry&) { return ++there != 0; });
     throw Error(Errc::timeout, "the row has " + std::to_string(there) + " of " + std::to_string(request.count) +
                                    " objects; the others did not come in time");
   }
