@@ -149,25 +149,22 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
   if (!epoch) co_return;
   const auto placement = core_->placement();
   struct Drop {
-    std::uint32_t owner = 0;
     std::uint64_t tag = 0;
     std::vector<Key> keys;
   };
-  std::map<std::uint64_t, Drop> drops;  // by primary owner; by tag in a view that is not settled
+  std::map<std::uint64_t, Drop> drops;  // by Placement::batch_of
   for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
     for (std::uint32_t number = 0; number < epoch->ranks[rank].size(); ++number) {
       const auto tag = stripe_tag(record_.tag_base, record.step, rank, number);
-      const auto owner = placement->owners(streams_namespace(), "", tag).index[0];
-      auto& drop = drops[placement->view().settled ? owner : tag];
-      drop.owner = owner;
-      drop.tag =
-          tag;  // in a settled view whichever: all of them have these owners, but they may have had others before
+      auto& drop = drops[placement->batch_of(tag)];
+      drop.tag = tag;
       drop.keys.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.writer)});
     }
   }
-  for (auto& [by, drop] : drops) {
-    co_await drop_at(*core_, placement->view().members[drop.owner], placement->view().number, std::move(drop.keys),
-                     drop.tag, deadline);
+  for (auto& [batch, drop] : drops) {
+    const auto owner = placement->owners(streams_namespace(), "", drop.tag).index[0];
+    co_await drop_at(*core_, placement->view().members[owner], placement->view().number, std::move(drop.keys), drop.tag,
+                     deadline);
   }
   if (core_->placement() != placement) throw Error(Errc::stale_view, "stripes may have moved meanwhile");
 }

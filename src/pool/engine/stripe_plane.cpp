@@ -170,17 +170,15 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
   for (int attempt = 0;; ++attempt) {
     const auto placement = client_->members().placement();
     std::vector<Batch> batches;
-    std::map<std::uint64_t, std::size_t> filling;  // the batch, by primary owner; by tag in a view that is not settled
+    std::map<std::uint64_t, std::size_t> filling;  // the batch, by Placement::batch_of
     for (const auto& key : keys) {
       if (held.stripes.contains(key)) continue;
       const auto tag = stripe_tag(tag_base_, held.step, key.first, key.second);
-      const auto owner = placement->owners(streams_namespace(), "", tag).index[0];
-      const auto [open, fresh] = filling.try_emplace(placement->view().settled ? owner : tag, batches.size());
+      const auto [open, fresh] = filling.try_emplace(placement->batch_of(tag), batches.size());
       if (!fresh && batches[open->second].keys.size() == stripes_together_) open->second = batches.size();
       if (open->second == batches.size()) batches.emplace_back();
       auto& batch = batches[open->second];
-      batch.tag =
-          tag;  // in a settled view whichever: all of them have these owners, but they may have had others before
+      batch.tag = tag;
       batch.keys.push_back(key);
       batch.objects.push_back({stripe_row(held.stream, held.step, key.first, key.second), stripe_column(held.life)});
     }

@@ -70,4 +70,8 @@ Owners Placement::owners(const Namespace& ns, std::string_view row, std::optiona
   return owners;
 }
 
+std::uint64_t Placement::batch_of(std::uint64_t tag) const {
+  return view_.settled ? owners({}, "", tag).index[0] : tag;
+}
+
 }  // namespace penstock::pool

@@ -24,9 +24,8 @@ namespace penstock::pool {
 inline constexpr std::size_t max_batch_keys = std::size_t{1} << 20;
 inline constexpr std::size_t max_listed = 10'000;  // objects in one reply
 inline constexpr std::size_t max_metadata_bytes = 64 << 10;
-inline constexpr std::size_t max_metadata_reply = std::size_t{128}
-                                                  << 20;  // in one reply; clients take messages of 256 MiB
-inline constexpr std::size_t max_message_text = 4096;     // of an error, in bytes; longer ones are cut
+inline constexpr std::size_t max_metadata_reply = 128 << 20;  // in one reply; clients take messages of 256 MiB
+inline constexpr std::size_t max_message_text = 4096;         // of an error, in bytes; longer ones are cut
 
 // Throws Error(invalid_argument) for a key that is too long and for a batch of too many.
 std::unique_ptr<fb::KeysT> pack_keys(const Namespace& ns, std::span<const Key> keys);
