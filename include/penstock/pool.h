@@ -137,8 +137,8 @@ typedef struct penstock_subscription penstock_subscription;
    thread, so calls that wait fail there with PENSTOCK_ERR_WRONG_STATE: it wakes a thread of the program that makes them. */
 int penstock_pool_subscribe(penstock_pool* pool, const char* row, const char* column, penstock_object_function function,
                             void* user, int existing, penstock_subscription** subscription, penstock_error* error);
-/* Events that may have been missed: those that servers threw away because the function did not take them fast enough, and one for
-   each server that has gone, and each connection to one: it may have had some. Any thread; in the function only once
+/* Events that may have been missed: those that servers threw away because the function did not take them fast enough, and one more
+   for each server or connection that was lost: some may have been lost with it. Any thread; in the function only once
    penstock_pool_subscribe has returned. */
 int penstock_subscription_lost(const penstock_subscription* subscription, uint64_t* lost, penstock_error* error);
 /* Fails with the error with which a server refuses the subscription (PENSTOCK_ERR_OVERLOADED: the client has too many subscriptions

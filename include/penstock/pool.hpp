@@ -132,8 +132,8 @@ struct ObjectEvent {
 class Subscription {
  public:
   virtual ~Subscription() = default;
-  // Events that may have been missed: those that servers threw away because the client did not take them fast enough, and one for
-  // each server that has gone, and each connection to one: it may have had some.
+  // Events that may have been missed: those that servers threw away because the client did not take them fast enough, and one more
+  // for each server or connection that was lost: some may have been lost with it.
   virtual std::uint64_t lost() const = 0;
   // Throws the error with which a server refuses the subscription (overloaded: the client has too many; forbidden), as long as it
   // does: it is asked again each second. Servers that are gone are no error.

@@ -32,6 +32,7 @@ constexpr Metric metrics[]{
     {"/memory/limit", "penstock_memory_limit_bytes", "gauge", "The most that they may take."},
     {"/memory/segments", "penstock_memory_segment_bytes", "gauge", "Shared memory that is mapped."},
     {"/memory/index", "penstock_memory_index_bytes", "gauge", "Memory of the index."},
+    {"/memory/metadata", "penstock_memory_metadata_bytes", "gauge", "Metadata of objects."},
     {"/memory/unwritten", "penstock_memory_unwritten_bytes", "gauge", "Bytes that are to be written behind."},
     {"/evictions", "penstock_evictions_total", "counter", "Objects whose memory was given up; a tier has them."},
     {"/recalls", "penstock_recalls_total", "counter", "Objects read back from a tier."},

@@ -181,7 +181,7 @@ class Subscription:
     def lost(self) -> int:
         """Events that may have been missed: thrown away, here and by servers, because they were not taken fast enough.
 
-        One is counted for each server that has gone, and each connection to one: it may have had some.
+        One more is counted for each server or connection that was lost: some may have been lost with it.
         """
         return self._core.lost()
 

@@ -38,8 +38,8 @@ class Placement {
   const View& view() const { return view_; }
   // Throws Error(peer_lost) when the view has no active server.
   Owners owners(const Namespace& ns, std::string_view row, std::optional<std::uint64_t> tag = {}) const;
-  // Objects with tags for which this is the same can be asked for in one request, by any of the tags: they have the same owners,
-  // and while the view is not settled they had the same owners before, too.
+  // Objects whose tags have the same number here have the same owners, now and, in a view that is not settled, before: one request
+  // with any of these tags finds them all.
   std::uint64_t batch_of(std::uint64_t tag) const;
 
  private:

@@ -310,6 +310,44 @@ TEST_F(Servers, ARequestForTooMuchMetadataSaysSo) {
   EXPECT_THAT(reply.got[fit]->message, testing::HasSubstr("ask for fewer at once"));
 }
 
+// With objects that have no bytes at all, too.
+TEST_F(Servers, MetadataAreBounded) {
+  auto o = options(0, 1, 1);
+  o.server.store.memory_bytes = 4 << 20;
+  start({o});
+  PutOptions described;
+  std::size_t taken = 0;
+  const auto put_one = [&] {
+    described.metadata = std::string(max_metadata_bytes, static_cast<char>('A' + taken % 2));
+    pool->put({"row", column_of(taken)}, {}, described);
+  };
+  while (taken < 100 && code_of(put_one) == Errc::ok) ++taken;
+  EXPECT_EQ(code_of(put_one), Errc::pool_full);
+  EXPECT_EQ(taken, 32u);
+  EXPECT_EQ(pool->list({"row", "*"}).objects.size(), taken);
+  pool->put({"large", "c"}, std::vector<std::byte>(3 << 20));
+  EXPECT_EQ(pool->need({"large", "c"}).bytes().size(), std::size_t{3} << 20);
+  pool->drop({"row", column_of(0)});
+  EXPECT_EQ(code_of(put_one), Errc::ok);
+}
+
+// The library refuses them before.
+TEST_F(Servers, MetadataOfAnotherClientThatAreTooLongAreRefused) {
+  start(1);
+  fb::PutRequestT request;
+  request.view = core(0).placement()->view().number;
+  const std::vector<Key> keys{{"row", "a"}};
+  request.keys = pack_keys(Namespace{}, keys);
+  request.sizes = {0};
+  request.metadata = std::string(max_metadata_bytes + 1, 'm');
+  const base::Deadline deadline(patience);
+  EXPECT_EQ(code_of([&] {
+              fb::ObjectsClient(channel(0, "write")).start_put(request, rpc::CallOptions{deadline}).get(deadline);
+            }),
+            Errc::protocol);
+  EXPECT_TRUE(held(0, keys[0]).empty());
+}
+
 // Pages are short where objects have much metadata; nothing is left out.
 TEST_F(Servers, ListingsWithLargeMetadataAreWhole) {
   start(2);

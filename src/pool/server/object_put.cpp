@@ -18,8 +18,10 @@ struct ObjectService::PutPart {
   bool small = true;                    // none has pages of its own
 };
 
-// As many as are little beside the memory, so that a batch that is larger than it gets in: earlier objects can be evicted.
-ObjectService::PutPart ObjectService::part_after(const PutPart& last, const std::vector<std::uint64_t>& sizes) const {
+// As many as are little beside the memory, so that a batch that is larger than it gets in: earlier objects can be evicted. And
+// little metadata, of which disks and replicas get a copy for each object.
+ObjectService::PutPart ObjectService::part_after(const PutPart& last, const fb::PutRequestT& request) const {
+  const auto& sizes = request.sizes;
   PutPart part;
   part.first = last.first + last.count;
   part.offset = last.offset + last.bytes;
@@ -28,7 +30,9 @@ ObjectService::PutPart ObjectService::part_after(const PutPart& last, const std:
   for (std::size_t i = part.first; i < sizes.size(); ++i) {
     charge += ObjectStore::charge_of(std::min(sizes[i], most_charge));
     const bool small = part.small && sizes[i] < slab_object_bytes;
-    if (part.count > 0 && (charge > most_charge || (small && part.bytes + sizes[i] > most_small_bytes))) break;
+    const bool much = charge > most_charge || (small && part.bytes + sizes[i] > most_small_bytes) ||
+                      (part.count + 1) * request.metadata.size() > most_small_bytes;
+    if (part.count > 0 && much) break;
     part.bytes += sizes[i];
     part.small = small;
     ++part.count;
@@ -53,7 +57,8 @@ Task<fb::PutReplyT> ObjectService::put(rpc::Call& call, fb::PutRequestT request)
   terms.acknowledge = checked_enum(request.acknowledge, Acknowledge::durable);
   terms.again = request.again;
   if (request.tagged) terms.tag = request.tag;
-  if (!request.metadata.empty()) terms.metadata = std::make_shared<const std::string>(std::move(request.metadata));
+  if (request.metadata.size() > max_metadata_bytes) throw Error(Errc::protocol, "metadata that are too long");
+  if (!request.metadata.empty()) terms.metadata = core->store().keep_metadata(request.metadata);
   const std::string_view* row = nullptr;
   for (const auto& key : keys.keys) {
     if (row != nullptr && *row == key.row) continue;
@@ -65,7 +70,7 @@ Task<fb::PutReplyT> ObjectService::put(rpc::Call& call, fb::PutRequestT request)
   reply.view = placement->view().number;
   reply.versions.resize(count);
   const auto wait_until = answer_in_time(call.deadline());
-  for (auto part = part_after({}, request.sizes); part.count > 0; part = part_after(part, request.sizes)) {
+  for (auto part = part_after({}, request); part.count > 0; part = part_after(part, request)) {
     auto results = co_await put_part(call, request, keys.keys, terms, part, wait_until);
     for (std::size_t i = 0; i < results.size(); ++i) {
       reply.versions[part.first + i] = results[i].version;

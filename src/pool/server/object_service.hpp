@@ -70,7 +70,7 @@ class ObjectService final : public fb::ObjectsService {
   void end_subscriptions(const rpc::Channel* channel);
   // Putting (object_put.cpp).
   struct PutPart;
-  PutPart part_after(const PutPart& last, const std::vector<std::uint64_t>& sizes) const;
+  PutPart part_after(const PutPart& last, const fb::PutRequestT& request) const;
   Task<std::vector<ServerCore::PutResult>> put_part(rpc::Call& call, const fb::PutRequestT& request,
                                                     const std::vector<ViewedKey>& keys,
                                                     const ServerCore::PutTerms& terms, PutPart part,

@@ -146,20 +146,12 @@ Task<void> ServerCore::send_replicas(Member member, std::uint64_t view, std::vec
                                      Deadline deadline) {
   auto self = shared_from_this();
   auto channel = co_await members_->channel(member, deadline);
-  fb::ReplicateRequestT request;
-  request.view = view;  // the one by which it is an owner
-  request.durable = durable;
-  request.request = request_id;
-  std::vector<Key> keys;
   std::uint64_t total = 0, metadata = 0;
   for (const auto& w : writes) {
     if (w.ns != writes[0].ns) throw Error(Errc::internal, "a batch of several namespaces");
-    keys.push_back({w.row, w.column});
-    append(request, w, dropped);
-    total += request.sizes.back();
-    metadata += request.metadata.back().size();
+    total += dropped ? 0 : w.object.bytes;
+    metadata += w.object.metadata_bytes();
   }
-  request.keys = pack_keys(writes[0].ns, keys);
   // Small batches travel in the message, a large single object straight from its memory.
   if (total + metadata > inline_replica_bytes && writes.size() > 1) {
     VersionsTaken taken;
@@ -175,6 +167,16 @@ Task<void> ServerCore::send_replicas(Member member, std::uint64_t view, std::vec
     if (!taken.newest.empty()) throw taken;
     co_return;
   }
+  fb::ReplicateRequestT request;
+  request.view = view;  // the one by which it is an owner
+  request.durable = durable;
+  request.request = request_id;
+  std::vector<Key> keys;
+  for (const auto& w : writes) {
+    keys.push_back({w.row, w.column});
+    append(request, w, dropped);
+  }
+  request.keys = pack_keys(writes[0].ns, keys);
   transport::Exposure exposure;
   if (total > inline_replica_bytes) {
     exposure = channel->bulk().expose(writes[0].object.blob->bytes(), writes[0].object.blob);
@@ -286,7 +288,7 @@ Task<std::vector<ObjectStore::Write>> ServerCore::take_replicas(rpc::Call& call,
     write.object.checksum = request.checksums[i];
     write.object.put_us = request.put_us[i];
     if (request.tagged[i]) write.object.tag = request.tags[i];
-    if (!request.metadata[i].empty()) write.object.metadata = std::make_shared<const std::string>(request.metadata[i]);
+    if (!request.metadata[i].empty()) write.object.metadata = store_->keep_metadata(request.metadata[i], true);
     write.object.blob = std::move(blob);
     write.keep_older = request.keep_older[i];
   }

@@ -352,7 +352,7 @@ Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> 
   write.object.checksum = got.info->checksum;
   write.object.put_us = got.info->put_us;
   if (got.tagged) write.object.tag = got.tag;
-  if (!got.info->metadata.empty()) write.object.metadata = std::make_shared<const std::string>(got.info->metadata);
+  if (!got.info->metadata.empty()) write.object.metadata = store_->keep_metadata(got.info->metadata, true);
   write.object.blob = std::move(blob);
   write.keep_older = got.keep_older;
   co_return write;

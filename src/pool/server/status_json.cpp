@@ -32,6 +32,7 @@ std::string status_json(ServerCore& core) {
         {"limit", s.memory_limit},
         {"segments", s.segment_bytes},
         {"index", s.index_bytes},
+        {"metadata", s.metadata_bytes},
         {"unwritten", s.unwritten_bytes}}},
       {"evictions", s.evictions},
       {"recalls", s.recalls},

@@ -91,7 +91,7 @@ void DiskQueue::submit(JobPtr job) {
     if (job->done) job->done(*job, std::make_exception_ptr(Error(Errc::cancelled, "the object store was closed")));
     return;
   }
-  for (const auto& write : job->writes) job->bytes += write.object.bytes;
+  for (const auto& write : job->writes) job->bytes += write.object.bytes + write.object.metadata_bytes();
   if (jobs_++ == 0) {
     alone_ = job;
   } else {

@@ -75,6 +75,10 @@ std::uint64_t ObjectStore::memory_free() const {
   return memory_limit() - std::min(memory_limit(), impl_->memory->used());
 }
 
+std::shared_ptr<const std::string> ObjectStore::keep_metadata(std::string_view text, bool anyway) {
+  return impl_->keep_metadata(text, anyway);
+}
+
 void ObjectStore::spare_first(std::function<bool()> give_up) { impl_->give_up_first = std::move(give_up); }
 
 fabric::Task<std::shared_ptr<Blob>> ObjectStore::reserve(std::uint64_t bytes, Deadline deadline, bool own) {
@@ -240,6 +244,7 @@ StoreStatistics ObjectStore::statistics() const {
   constexpr std::uint64_t state_bytes = 160 + sizeof(Impl::Pending) + sizeof(Impl::Place);
   out.index_bytes = s.table.index_bytes() + s.evictable.bytes() + s.demotable.bytes() +
                     s.leased.size() * sizeof(EvictionHeap::Entry) + s.keys.size() * state_bytes;
+  out.metadata_bytes = *s.metadata_bytes;
   out.unwritten_bytes = s.unwritten_bytes;
   out.evictions = s.evictions;
   out.recalls = s.recall_count;

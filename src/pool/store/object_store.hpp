@@ -53,7 +53,7 @@ struct StoreStatistics {
                 memory_limit = 0;   // bytes of objects in memory, reservations included
   std::uint64_t segment_bytes = 0;  // of shared segments mapped, free parts included
   double fragmentation = 0;         // share of the free parts that is not in the largest one
-  std::uint64_t index_bytes = 0;
+  std::uint64_t index_bytes = 0, metadata_bytes = 0;
   std::uint64_t unwritten_bytes = 0;  // in memory only, to be written behind
   std::uint64_t evictions = 0, recalls = 0, waiting = 0, demotions = 0;
   std::uint64_t write_groups = 0;  // write batches given to tiers, each with one sync
@@ -94,6 +94,10 @@ class ObjectStore {
   static std::uint64_t charge_of(std::uint64_t bytes) { return ObjectMemory::charge_of(bytes); }
   std::uint64_t memory_limit() const;
   std::uint64_t memory_free() const;  // of that limit, in whatever pieces
+  // Metadata to be put with objects. They are beside memory_bytes, for no tier can free them, and count until their last owner is
+  // gone. Throws Error(pool_full) where all of them would be more than half of memory_bytes; anyway: does not (copies of what
+  // another server has taken, what a tier holds). The same text twice in turn is kept once.
+  std::shared_ptr<const std::string> keep_metadata(std::string_view text, bool anyway = false);
   // Called before an object is evicted: gives memory up that was reserved for something else, or returns false.
   void spare_first(std::function<bool()> give_up);
 

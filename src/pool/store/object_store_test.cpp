@@ -267,6 +267,59 @@ TEST(ObjectStore, VersionsAreKeptOrReplacedAlsoOnDisk) {
   EXPECT_FALSE(s.load("kept", "c", 1));
 }
 
+// Also those of objects that only a tier holds. What a tier holds is not refused.
+TEST(ObjectStore, MetadataAreBoundedAndCountAfterARestart) {
+  TestFolder folder;
+  constexpr std::uint64_t objects = 32, each = 64 << 10;
+  const auto row = [](std::uint64_t i) { return numbered("row", i); };
+  const auto put = [](ObjectStore& store, std::string row, std::uint64_t i) -> fabric::Task<void> {
+    auto blob = co_await store.reserve(100'000, soon());
+    fill_with(blob->writable(), i);
+    std::vector<ObjectStore::Write> writes(1);
+    writes[0] = StoreOnEngine::write_of({row, "c", i, 100'000}, std::move(blob));
+    writes[0].object.metadata = store.keep_metadata(std::string(each, static_cast<char>('a' + i)));
+    co_await store.put(std::move(writes), true, false, soon());
+  };
+  const auto refused = [](StoreOnEngine& run, std::string_view text) {
+    Errc code = Errc::ok;
+    run.on_engine([&] { code = code_of([&] { (void)run.store().keep_metadata(text); }); });
+    return code == Errc::pool_full;
+  };
+  {
+    StoreOnEngine run(small_store(folder / "tier", 2 * objects * each));
+    for (std::uint64_t i = 0; i < objects; ++i) run.run(put(run.store(), row(i), i));
+    EXPECT_EQ(run.statistics().metadata_bytes, objects * each);
+    EXPECT_TRUE(refused(run, "one more"));
+    EXPECT_FALSE(refused(run, std::string(each, static_cast<char>('a' + objects - 1)))) << "that of the last put";
+    EXPECT_TRUE(run.drop(row(0)));
+    EXPECT_TRUE(run.until([&](const auto& now) { return now.metadata_bytes == (objects - 1) * each; }));
+    EXPECT_FALSE(refused(run, "one more"));
+  }
+  StoreOnEngine run(small_store(folder / "tier", objects * each));
+  EXPECT_EQ(run.statistics().metadata_bytes, (objects - 1) * each);
+  EXPECT_TRUE(refused(run, "one more"));
+  for (std::uint64_t i = 1; i < objects; ++i) {
+    const auto found = run.load(row(i));
+    ASSERT_TRUE(found && is_filled_with(found->object.blob->bytes(), i)) << i;
+    EXPECT_EQ(*found->object.metadata, std::string(each, static_cast<char>('a' + i)));
+  }
+}
+
+// A batch that was put with the same text, and what a tier holds of it.
+TEST(ObjectStore, TheSameMetadataInTurnAreKeptOnce) {
+  StoreOnEngine run(small_store(""));
+  run.on_engine([&] {
+    auto& store = run.store();
+    const auto one = store.keep_metadata("one"), again = store.keep_metadata("one");
+    EXPECT_EQ(one, again);
+    auto other = store.keep_metadata("other");
+    EXPECT_EQ(run.store().statistics().metadata_bytes, 8u);
+    other.reset();
+    EXPECT_EQ(run.store().statistics().metadata_bytes, 3u);
+    EXPECT_EQ(*store.keep_metadata("other", true), "other");
+  });
+}
+
 TEST(ObjectStore, VersionsGoOnAfterARestart) {
   TestFolder folder;
   {

@@ -67,6 +67,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void review_leased();
   void add_evictable(const std::string& packed_key, const StoredObject& object);
   bool memory_is_short() const;
+  std::shared_ptr<const std::string> keep_metadata(std::string_view text, bool anyway);
   std::string why_full(std::uint64_t charge) const;
   void trim_heap(EvictionHeap& heap, bool in_memory);
 
@@ -104,6 +105,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   struct Found {
     UnpackedKey key;
     StoredObject object;
+    std::string metadata;
     bool keep_older = false, in_first = false;
   };
   struct Recovered {
@@ -134,6 +136,8 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   ObjectTable table;
   std::shared_ptr<ObjectMemory> memory;
   std::shared_ptr<Credit> credit;
+  std::shared_ptr<std::atomic<std::uint64_t>> metadata_bytes = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::weak_ptr<const std::string> last_metadata;
   std::unique_ptr<fabric::Workers> mapper;  // maps segments
   bool mapping_ahead = false;
   std::shared_ptr<DiskQueue> disk;  // null: memory only

@@ -72,7 +72,7 @@ void ObjectStore::Impl::read_tiers(const Tiers& tiers, Recovered& out) {
       object.checksum = entry.checksum;
       object.put_us = record.put_us;
       object.tag = record.tag;
-      if (!record.metadata.empty()) object.metadata = std::make_shared<const std::string>(record.metadata);
+      found.metadata = record.metadata;
       object.on_disk = true;
       object.last_used = static_cast<std::uint64_t>(std::max<std::int64_t>(record.put_us, 0));
       out.objects.push_back(std::move(found));
@@ -105,6 +105,7 @@ void ObjectStore::Impl::take_over(Found& found, std::vector<Place>& obsolete) {
     forget_if_empty(packed);
   }
   uses = std::max(uses, found.object.last_used);
+  if (!found.metadata.empty()) found.object.metadata = keep_metadata(std::exchange(found.metadata, {}), true);
   if (demotes() && found.in_first) demotable.add({found.object.last_used, found.object.version, packed});
   table.insert(found.key.ns, found.key.row, found.key.column, std::move(found.object), found.keep_older);
 }

@@ -250,12 +250,12 @@ void ObjectStore::Impl::write_behind() {
       if (at != keys.end()) {
         const auto p = find_pending(at->second.pending, id);
         if (p != at->second.pending.end() && !p->in_flight) {
-          if (!job->writes.empty() && bytes + p->bytes > DiskQueue::max_group_bytes) break;
           const auto key = unpack_key(packed);
           const auto* object = table.find(key.ns, key.row, key.column, p->version);
           if (object == nullptr || !object->blob) break;  // about to be inserted
+          bytes += p->bytes + object->metadata_bytes();
+          if (!job->writes.empty() && bytes > DiskQueue::max_group_bytes) break;
           p->in_flight = true;
-          bytes += p->bytes;
           job->writes.push_back({packed, *object, p->keep_older, id, failures == 0});
         }
       }
