@@ -136,7 +136,9 @@ Task<std::vector<ObjectInfo>> Pool::Impl::wait_row(std::string row, std::size_t 
       request->count = static_cast<std::uint32_t>(count);
       continue;
     }
-    std::ranges::move(pool::unpack_infos(reply.objects.get()), std::back_inserter(infos));
+    auto page = pool::unpack_infos(reply.objects.get());
+    if (infos.empty()) infos = std::move(page);  // all of it, for most rows
+    else std::ranges::move(page, std::back_inserter(infos));
     if (reply.next.empty()) co_return infos;
     request->after = std::move(reply.next);
     request->count = 0;
