@@ -2,6 +2,7 @@
 #include <semaphore>
 
 #include "pool/node/server_core_test_support.hpp"
+#include "pool/store/shared_texts.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -318,17 +319,47 @@ TEST_F(Servers, MetadataAreBounded) {
   PutOptions described;
   std::size_t taken = 0;
   const auto put_one = [&] {
-    described.metadata = std::string(max_metadata_bytes, static_cast<char>('A' + taken % 2));
+    described.metadata = std::to_string(100 + taken) + std::string(max_metadata_bytes - 3, 'm');
     pool->put({"row", column_of(taken)}, {}, described);
   };
   while (taken < 100 && code_of(put_one) == Errc::ok) ++taken;
   EXPECT_EQ(code_of(put_one), Errc::pool_full);
-  EXPECT_EQ(taken, 32u);
+  EXPECT_EQ(taken, 31u);
   EXPECT_EQ(pool->list({"row", "*"}).objects.size(), taken);
   pool->put({"large", "c"}, std::vector<std::byte>(3 << 20));
   EXPECT_EQ(pool->need({"large", "c"}).bytes().size(), std::size_t{3} << 20);
+  PutOptions shortly;
+  shortly.metadata = "a short text";
+  EXPECT_EQ(code_of([&] { pool->put({"short", "c"}, {}, shortly); }), Errc::ok);
   pool->drop({"row", column_of(0)});
   EXPECT_EQ(code_of(put_one), Errc::ok);
+}
+
+// Each server has them once: replicas, and what a server takes over that joins.
+TEST_F(Servers, EqualMetadataAreKeptOnce) {
+  for (std::uint32_t i = 0; i < 2; ++i) every.server.store.memory_bytes = 4 << 20;
+  start(2, 2);
+  constexpr std::size_t objects = 1000;
+  for (const char text : {'a', 'b'}) {
+    std::vector<Pool::PutItem> items;
+    for (std::size_t i = 0; i < objects; ++i)
+      items.push_back({{"row " + column_of(i), std::string(1, text)}, bytes_of("x")});
+    PutOptions o;
+    o.metadata = std::string(max_metadata_bytes, text);
+    o.acknowledge = Acknowledge::replicated;
+    o.timeout = patience;
+    for (const auto& result : pool->put(items, o)) ASSERT_EQ(result.code, Errc::ok) << result.message;
+  }
+  add(options(2, 3, 2));
+  servers[2].server->start(patience);
+  const base::Deadline deadline(patience);
+  while ((pool->status().servers.size() < 3 || !pool->status().settled) && !deadline.passed())
+    std::this_thread::yield();
+  for (std::size_t i = 0; i < 3; ++i) {
+    std::uint64_t bytes = 0;
+    servers[i].progress->call([&] { bytes = core(i).store().statistics().metadata_bytes; });
+    EXPECT_EQ(bytes, 2 * (max_metadata_bytes + SharedTexts::overhead)) << "server " << i;
+  }
 }
 
 // The library refuses them before.

@@ -58,7 +58,6 @@ Task<fb::PutReplyT> ObjectService::put(rpc::Call& call, fb::PutRequestT request)
   terms.again = request.again;
   if (request.tagged) terms.tag = request.tag;
   if (request.metadata.size() > max_metadata_bytes) throw Error(Errc::protocol, "metadata that are too long");
-  if (!request.metadata.empty()) terms.metadata = core->store().keep_metadata(request.metadata);
   const std::string_view* row = nullptr;
   for (const auto& key : keys.keys) {
     if (row != nullptr && *row == key.row) continue;
@@ -66,6 +65,7 @@ Task<fb::PutReplyT> ObjectService::put(rpc::Call& call, fb::PutRequestT request)
     if (!core->is_primary(*placement, terms.ns, key.row, terms.tag))
       throw Error(Errc::stale_view, "this server does not own the object");
   }
+  if (!request.metadata.empty()) terms.metadata = core->store().keep_metadata(request.metadata);
   fb::PutReplyT reply;
   reply.view = placement->view().number;
   reply.versions.resize(count);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "pool/store/store_impl.hpp"
 
 namespace penstock::pool {
@@ -9,6 +10,8 @@ namespace penstock::pool {
 using fabric::Promise;
 
 constexpr std::size_t most_owed = 10'000;  // erases that a failing disk owes
+constexpr std::size_t short_metadata =
+    256;  // such as arrays have in each version: they go on when long ones fill the half
 
 std::string describe_key(std::string_view row, std::string_view column) {
   constexpr std::size_t most = 80;
@@ -76,7 +79,12 @@ std::uint64_t ObjectStore::memory_free() const {
 }
 
 std::shared_ptr<const std::string> ObjectStore::keep_metadata(std::string_view text, bool anyway) {
-  return impl_->keep_metadata(text, anyway);
+  const auto half = memory_limit() / 2, more = text.size() <= short_metadata ? memory_limit() / 8 : 0;
+  if (auto kept = impl_->metadata->keep(text, anyway ? ~std::uint64_t{0} : half + more)) return kept;
+  throw Error(Errc::pool_full, "no room for metadata of " + std::to_string(text.size()) + " bytes: this server has " +
+                                   std::to_string(impl_->metadata->bytes()) +
+                                   " bytes of metadata, and takes at most half as much as its memory of " +
+                                   base::format_size(memory_limit()));
 }
 
 void ObjectStore::spare_first(std::function<bool()> give_up) { impl_->give_up_first = std::move(give_up); }
@@ -244,7 +252,7 @@ StoreStatistics ObjectStore::statistics() const {
   constexpr std::uint64_t state_bytes = 160 + sizeof(Impl::Pending) + sizeof(Impl::Place);
   out.index_bytes = s.table.index_bytes() + s.evictable.bytes() + s.demotable.bytes() +
                     s.leased.size() * sizeof(EvictionHeap::Entry) + s.keys.size() * state_bytes;
-  out.metadata_bytes = *s.metadata_bytes;
+  out.metadata_bytes = s.metadata->bytes();
   out.unwritten_bytes = s.unwritten_bytes;
   out.evictions = s.evictions;
   out.recalls = s.recall_count;

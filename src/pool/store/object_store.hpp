@@ -95,8 +95,8 @@ class ObjectStore {
   std::uint64_t memory_limit() const;
   std::uint64_t memory_free() const;  // of that limit, in whatever pieces
   // Metadata to be put with objects. They are beside memory_bytes, for no tier can free them, and count until their last owner is
-  // gone. Throws Error(pool_full) where all of them would be more than half of memory_bytes; anyway: does not (copies of what
-  // another server has taken, what a tier holds). The same text twice in turn is kept once.
+  // gone; the same text is kept once. Throws Error(pool_full) where all of them would be more than half of memory_bytes (short
+  // ones: five eighths); anyway: does not (copies of what another server has taken).
   std::shared_ptr<const std::string> keep_metadata(std::string_view text, bool anyway = false);
   // Called before an object is evicted: gives memory up that was reserved for something else, or returns false.
   void spare_first(std::function<bool()> give_up);

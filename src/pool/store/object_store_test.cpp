@@ -270,7 +270,8 @@ TEST(ObjectStore, VersionsAreKeptOrReplacedAlsoOnDisk) {
 // Also those of objects that only a tier holds. What a tier holds is not refused.
 TEST(ObjectStore, MetadataAreBoundedAndCountAfterARestart) {
   TestFolder folder;
-  constexpr std::uint64_t objects = 32, each = 64 << 10;
+  constexpr std::uint64_t objects = 32, each = 64 << 10, taken = each + SharedTexts::overhead;
+  const std::string another(1000, 'x');
   const auto row = [](std::uint64_t i) { return numbered("row", i); };
   const auto put = [](ObjectStore& store, std::string row, std::uint64_t i) -> fabric::Task<void> {
     auto blob = co_await store.reserve(100'000, soon());
@@ -286,38 +287,24 @@ TEST(ObjectStore, MetadataAreBoundedAndCountAfterARestart) {
     return code == Errc::pool_full;
   };
   {
-    StoreOnEngine run(small_store(folder / "tier", 2 * objects * each));
+    StoreOnEngine run(small_store(folder / "tier", 2 * objects * taken));
     for (std::uint64_t i = 0; i < objects; ++i) run.run(put(run.store(), row(i), i));
-    EXPECT_EQ(run.statistics().metadata_bytes, objects * each);
-    EXPECT_TRUE(refused(run, "one more"));
-    EXPECT_FALSE(refused(run, std::string(each, static_cast<char>('a' + objects - 1)))) << "that of the last put";
+    EXPECT_EQ(run.statistics().metadata_bytes, objects * taken);
+    EXPECT_TRUE(refused(run, another));
+    EXPECT_FALSE(refused(run, "a short one"));
+    EXPECT_FALSE(refused(run, std::string(each, 'a'))) << "an object has it";
     EXPECT_TRUE(run.drop(row(0)));
-    EXPECT_TRUE(run.until([&](const auto& now) { return now.metadata_bytes == (objects - 1) * each; }));
-    EXPECT_FALSE(refused(run, "one more"));
+    EXPECT_TRUE(run.until([&](const auto& now) { return now.metadata_bytes == (objects - 1) * taken; }));
+    EXPECT_FALSE(refused(run, another));
   }
-  StoreOnEngine run(small_store(folder / "tier", objects * each));
-  EXPECT_EQ(run.statistics().metadata_bytes, (objects - 1) * each);
-  EXPECT_TRUE(refused(run, "one more"));
+  StoreOnEngine run(small_store(folder / "tier", objects * taken));
+  EXPECT_EQ(run.statistics().metadata_bytes, (objects - 1) * taken);
+  EXPECT_TRUE(refused(run, another) && refused(run, "a short one"));
   for (std::uint64_t i = 1; i < objects; ++i) {
     const auto found = run.load(row(i));
     ASSERT_TRUE(found && is_filled_with(found->object.blob->bytes(), i)) << i;
     EXPECT_EQ(*found->object.metadata, std::string(each, static_cast<char>('a' + i)));
   }
-}
-
-// A batch that was put with the same text, and what a tier holds of it.
-TEST(ObjectStore, TheSameMetadataInTurnAreKeptOnce) {
-  StoreOnEngine run(small_store(""));
-  run.on_engine([&] {
-    auto& store = run.store();
-    const auto one = store.keep_metadata("one"), again = store.keep_metadata("one");
-    EXPECT_EQ(one, again);
-    auto other = store.keep_metadata("other");
-    EXPECT_EQ(run.store().statistics().metadata_bytes, 8u);
-    other.reset();
-    EXPECT_EQ(run.store().statistics().metadata_bytes, 3u);
-    EXPECT_EQ(*store.keep_metadata("other", true), "other");
-  });
 }
 
 TEST(ObjectStore, VersionsGoOnAfterARestart) {

@@ -14,6 +14,7 @@
 #include "pool/store/eviction.hpp"
 #include "pool/store/object_record.hpp"
 #include "pool/store/object_store.hpp"
+#include "pool/store/shared_texts.hpp"
 
 namespace penstock::pool {
 
@@ -67,7 +68,6 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void review_leased();
   void add_evictable(const std::string& packed_key, const StoredObject& object);
   bool memory_is_short() const;
-  std::shared_ptr<const std::string> keep_metadata(std::string_view text, bool anyway);
   std::string why_full(std::uint64_t charge) const;
   void trim_heap(EvictionHeap& heap, bool in_memory);
 
@@ -105,7 +105,6 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   struct Found {
     UnpackedKey key;
     StoredObject object;
-    std::string metadata;
     bool keep_older = false, in_first = false;
   };
   struct Recovered {
@@ -121,7 +120,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
     std::vector<Move> moves;
     std::uint64_t moved = 0;
   };
-  static void read_tiers(const Tiers& tiers, Recovered& out);
+  static void read_tiers(const Tiers& tiers, SharedTexts& texts, Recovered& out);
   void make_memory_for(std::span<const Found> objects);
   void take_over(Found& found, std::vector<Place>& obsolete);
   void demote_if_full();
@@ -136,8 +135,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   ObjectTable table;
   std::shared_ptr<ObjectMemory> memory;
   std::shared_ptr<Credit> credit;
-  std::shared_ptr<std::atomic<std::uint64_t>> metadata_bytes = std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::weak_ptr<const std::string> last_metadata;
+  const std::shared_ptr<SharedTexts> metadata = std::make_shared<SharedTexts>();
   std::unique_ptr<fabric::Workers> mapper;  // maps segments
   bool mapping_ahead = false;
   std::shared_ptr<DiskQueue> disk;  // null: memory only

@@ -178,28 +178,6 @@ void ObjectStore::Impl::trim_heap(EvictionHeap& heap, bool in_memory) {
   });
 }
 
-std::shared_ptr<const std::string> ObjectStore::Impl::keep_metadata(std::string_view text, bool anyway) {
-  struct Counted {
-    Counted(std::string_view given, std::shared_ptr<std::atomic<std::uint64_t>> sum) : text(given), in(std::move(sum)) {
-      *in += text.size();
-    }
-    Counted(const Counted&) = delete;
-    ~Counted() { *in -= text.size(); }
-    const std::string text;
-    const std::shared_ptr<std::atomic<std::uint64_t>> in;
-  };
-  if (auto last = last_metadata.lock(); last && *last == text) return last;
-  if (!anyway && *metadata_bytes + text.size() > options.memory_bytes / 2)
-    throw Error(Errc::pool_full, "no room for " + base::format_size(text.size()) + " of metadata: this server has " +
-                                     base::format_size(*metadata_bytes) +
-                                     " of them, and takes at most half as much as its memory of " +
-                                     base::format_size(options.memory_bytes));
-  const auto counted = std::make_shared<const Counted>(text, metadata_bytes);
-  std::shared_ptr<const std::string> kept(counted, &counted->text);
-  last_metadata = kept;
-  return kept;
-}
-
 std::string ObjectStore::Impl::why_full(std::uint64_t charge) const {
   const auto used = memory->used();
   std::string text = "no room for " + base::format_size(charge) + ": " + base::format_size(used) + " of " +

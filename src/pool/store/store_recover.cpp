@@ -17,16 +17,31 @@ constexpr std::size_t demotion_objects = 1024;
 constexpr std::size_t recovery_chunk = 20'000;  // objects taken over between two turns of the engine
 
 struct Entry {
-  storage::TierEntry entry;
+  storage::TierEntry entry;  // without the object's metadata
   std::size_t tier = 0;
+  SharedTexts::Text metadata;
 };
 
+// What is no record of an object stays as it is.
+Entry share_metadata(const storage::TierEntry& entry, std::size_t tier, SharedTexts& texts) {
+  std::string_view record = entry.metadata;
+  SharedTexts::Text metadata;
+  try {
+    if (const auto text = decode_record(record).metadata; !text.empty()) {
+      metadata = texts.keep(text, ~std::uint64_t{0});
+      record.remove_prefix(text.size());
+    }
+  } catch (const Error&) {
+  }
+  return {{entry.key, entry.data_bytes, entry.checksum, std::string(record)}, tier, std::move(metadata)};
+}
+
 // Of every tier, by key; of one key the fastest tier's first.
-std::vector<Entry> scan_tiers(const Tiers& tiers, std::uint64_t& floor) {
+std::vector<Entry> scan_tiers(const Tiers& tiers, SharedTexts& texts, std::uint64_t& floor) {
   std::vector<Entry> entries;
   for (std::size_t i = 0; i < tiers.size(); ++i)
     tiers[i]->scan("", [&](const storage::TierEntry& entry) {
-      if (entry.key != DiskQueue::floor_key()) entries.push_back({entry, i});
+      if (entry.key != DiskQueue::floor_key()) entries.push_back(share_metadata(entry, i, texts));
       else if (entry.metadata.size() == 8) floor = std::max(floor, split_tier_key(entry.metadata).version);
       return true;
     });
@@ -49,12 +64,12 @@ void erase_copy(const Tiers& tiers, const Entry& copy) {
 }  // namespace
 
 // On a worker.
-void ObjectStore::Impl::read_tiers(const Tiers& tiers, Recovered& out) {
-  const auto entries = scan_tiers(tiers, out.floor);
+void ObjectStore::Impl::read_tiers(const Tiers& tiers, SharedTexts& texts, Recovered& out) {
+  const auto entries = scan_tiers(tiers, texts, out.floor);
   out.objects.reserve(entries.size());
   std::size_t unknown = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const auto& [entry, tier] = entries[i];
+    const auto& [entry, tier, metadata] = entries[i];
     if (i > 0 && entries[i - 1].entry.key == entry.key) {
       erase_copy(tiers, entries[i]);
       continue;
@@ -72,7 +87,7 @@ void ObjectStore::Impl::read_tiers(const Tiers& tiers, Recovered& out) {
       object.checksum = entry.checksum;
       object.put_us = record.put_us;
       object.tag = record.tag;
-      found.metadata = record.metadata;
+      object.metadata = metadata;
       object.on_disk = true;
       object.last_used = static_cast<std::uint64_t>(std::max<std::int64_t>(record.put_us, 0));
       out.objects.push_back(std::move(found));
@@ -105,7 +120,6 @@ void ObjectStore::Impl::take_over(Found& found, std::vector<Place>& obsolete) {
     forget_if_empty(packed);
   }
   uses = std::max(uses, found.object.last_used);
-  if (!found.metadata.empty()) found.object.metadata = keep_metadata(std::exchange(found.metadata, {}), true);
   if (demotes() && found.in_first) demotable.add({found.object.last_used, found.object.version, packed});
   table.insert(found.key.ns, found.key.row, found.key.column, std::move(found.object), found.keep_older);
 }
@@ -115,11 +129,12 @@ fabric::Task<void> ObjectStore::recover() {
   if (!self->disk) co_return;
   auto found = std::make_shared<Impl::Recovered>();
   auto read = std::make_shared<Promise<void>>(self->progress);
-  self->disk->run_aside([found](const Tiers& tiers) { Impl::read_tiers(tiers, *found); },
-                        [read](std::exception_ptr error) {
-                          if (error) read->set_error(error);
-                          else read->set();
-                        });
+  self->disk->run_aside(
+      [found, texts = self->metadata](const Tiers& tiers) { Impl::read_tiers(tiers, *texts, *found); },
+      [read](std::exception_ptr error) {
+        if (error) read->set_error(error);
+        else read->set();
+      });
   co_await read->future();
   self->floor_recovered = self->floor_written = found->floor;
   self->make_memory_for(found->objects);
