@@ -38,8 +38,8 @@ class Placement {
   const View& view() const { return view_; }
   // Throws Error(peer_lost) when the view has no active server.
   Owners owners(const Namespace& ns, std::string_view row, std::optional<std::uint64_t> tag = {}) const;
-  // Objects whose tags have the same number here have the same owners, now and, in a view that is not settled, before: one request
-  // with any of these tags finds them all.
+  // Objects whose tags have the same number here can be asked for in one request, with any of these tags. In a settled view: those
+  // with the same primary; else only those with the same tag, for their former owners may differ.
   std::uint64_t batch_of(std::uint64_t tag) const;
 
  private:

@@ -337,7 +337,6 @@ TEST_F(Servers, MetadataAreBounded) {
 
 // Each server has them once: replicas, and what a server takes over that joins.
 TEST_F(Servers, EqualMetadataAreKeptOnce) {
-  for (std::uint32_t i = 0; i < 2; ++i) every.server.store.memory_bytes = 4 << 20;
   start(2, 2);
   constexpr std::size_t objects = 1000;
   for (const char text : {'a', 'b'}) {

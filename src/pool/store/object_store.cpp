@@ -79,12 +79,11 @@ std::uint64_t ObjectStore::memory_free() const {
 }
 
 std::shared_ptr<const std::string> ObjectStore::keep_metadata(std::string_view text, bool anyway) {
-  const auto half = memory_limit() / 2, more = text.size() <= short_metadata ? memory_limit() / 8 : 0;
-  if (auto kept = impl_->metadata->keep(text, anyway ? ~std::uint64_t{0} : half + more)) return kept;
-  throw Error(Errc::pool_full, "no room for metadata of " + std::to_string(text.size()) + " bytes: this server has " +
-                                   std::to_string(impl_->metadata->bytes()) +
-                                   " bytes of metadata, and takes at most half as much as its memory of " +
-                                   base::format_size(memory_limit()));
+  const auto most = memory_limit() / 2 + (text.size() <= short_metadata ? memory_limit() / 8 : 0);
+  if (auto kept = impl_->metadata->keep(text, anyway ? ~std::uint64_t{0} : most)) return kept;
+  throw Error(Errc::pool_full, "no room for metadata of " + std::to_string(text.size()) + " bytes: all take " +
+                                   std::to_string(impl_->metadata->bytes()) + " bytes of this server, and may take " +
+                                   std::to_string(most) + " (memory: " + base::format_size(memory_limit()) + ")");
 }
 
 void ObjectStore::spare_first(std::function<bool()> give_up) { impl_->give_up_first = std::move(give_up); }

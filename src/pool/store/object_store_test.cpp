@@ -293,7 +293,7 @@ TEST(ObjectStore, MetadataAreBoundedAndCountAfterARestart) {
     EXPECT_TRUE(refused(run, another));
     EXPECT_FALSE(refused(run, "a short one"));
     EXPECT_FALSE(refused(run, std::string(each, 'a'))) << "an object has it";
-    EXPECT_TRUE(run.drop(row(0)));
+    EXPECT_TRUE(run.drop(row(0), "c", {}, true));
     EXPECT_TRUE(run.until([&](const auto& now) { return now.metadata_bytes == (objects - 1) * taken; }));
     EXPECT_FALSE(refused(run, another));
   }

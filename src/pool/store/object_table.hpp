@@ -35,7 +35,7 @@ struct StoredObject {
   std::uint64_t checksum = 0;
   std::int64_t put_us = 0;
   std::optional<std::uint64_t> tag;
-  std::shared_ptr<const std::string> metadata;  // shared by the objects of a batch
+  std::shared_ptr<const std::string> metadata;  // shared by all that have the same
   std::shared_ptr<const Blob> blob;             // null: not in memory
   bool on_disk = false;                         // a tier holds it, synced
   bool keeps_older = false;                     // versions before it stay beside it (add_version)

@@ -176,11 +176,12 @@ void ObjectStore::Impl::demote_if_full() {
       demotable.add(std::move(entry));
       continue;
     }
-    if (bytes > 0 && bytes + object->bytes > most) {
+    const auto with_metadata = object->bytes + object->metadata_bytes();
+    if (bytes > 0 && bytes + with_metadata > most) {
       demotable.add(std::move(entry));
       break;
     }
-    bytes += object->bytes + 1;
+    bytes += with_metadata + 1;
     if (!object->blob) sizes.push_back(object->bytes);
     demotion->moves.push_back({std::move(entry), object->blob, object->bytes});
   }
